@@ -41,7 +41,7 @@ def own_seconds(pid: int) -> float:
 
 
 def touch_memory(size_bytes: int = 4 << 30) -> None:
-    """Use memory once, and free it: at most half of what there is.
+    """Use this many bytes of memory once, at most half of the free memory, and free them.
 
     The host of a virtual machine provides a page when it is first used. Otherwise the first program measured would pay
     for the pages of all later ones: 8 of 18 seconds of processor time for rows of 1 kB.

@@ -134,7 +134,7 @@ class MaterializedView(Relation):
 
     @property
     def fills_later(self) -> bool:
-        """Whether its fill goes on after a restart without the statement that creates it, once the database is open."""
+        """Whether a restart opens the database first, and then continues its fill."""
         return self.background or self.fill_rate is not None
 
     @property

@@ -206,7 +206,7 @@ class Candidates:
         leads = np.ones(len(numbers), np.bool_)
         np.not_equal(places[1:], places[:-1], out=leads[1:])
         total = None if depth is None else np.cumsum(self._counts()[numbers])
-        if leads.all() and (total is None or not len(total)):
+        if not len(numbers) or (total is None and leads.all()):
             return numbers, places
         if ties is not None and not leads.all():
             self._lead(numbers, leads, ties)

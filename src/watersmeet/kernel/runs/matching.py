@@ -279,8 +279,8 @@ class Probe:
     def _collected(
         self, others: Iterable[Run], some: col.Positions
     ) -> tuple[col.Positions, list[pa.Array], Diffs] | None:
-        """(groups, columns, diffs) of all entries of `others` that have a key of the groups `some`, run by run; None if
-        there are none.
+        """(groups, columns, diffs) of all entries of `others` that have a key of the groups `some`, run by run. None
+        without entries.
         """
         groups, tables, diffs = [], [], []
         for other in others:

@@ -230,9 +230,9 @@ class Run:
         """The values of the columns at `positions` in some rows."""
         return col.gather_all([self.arrays[i] for i in positions], rows)
 
-    def unordered(self, position: int) -> tuple[pa.Array, col.Positions | None]:
-        """(a column without gathering it, the position of each row in it; None if the rows are in order)."""
-        return self.arrays[position], None
+    def unordered(self, position: int) -> tuple[pa.Array, col.Positions | slice]:
+        """(a column without gathering it, the index of the run's rows in it)."""
+        return self.arrays[position], slice(None)
 
     @property
     def shape(self) -> tuple[pa.Schema, int]:
@@ -397,10 +397,10 @@ class Ordered(Sequence[pa.Array]):
         assert array is not None
         return int(array.nbytes) * len(self.order) // max(1, len(array))
 
-    def unordered(self, position: int) -> tuple[pa.Array, col.Positions | None]:
+    def unordered(self, position: int) -> tuple[pa.Array, col.Positions | slice]:
         """As `Run.unordered`."""
         array = self.arrays[position]
-        return (self._found[position], None) if array is None else (array, self.order)
+        return (self._found[position], slice(None)) if array is None else (array, self.order)
 
     @property
     def schema(self) -> pa.Schema:
@@ -442,7 +442,7 @@ class Unsorted(Run):
     def gather(self, positions: Sequence[int], rows: col.Positions) -> list[pa.Array]:
         return self.arrays.gather(positions, rows)
 
-    def unordered(self, position: int) -> tuple[pa.Array, col.Positions | None]:
+    def unordered(self, position: int) -> tuple[pa.Array, col.Positions | slice]:
         return self.arrays.unordered(position)
 
     @property

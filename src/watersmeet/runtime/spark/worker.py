@@ -58,7 +58,7 @@ class Sent(NamedTuple):
 
 
 def put_down(frames: Iterable[Frame], folder: str | None) -> Iterator[Sent]:
-    """The frames, with large bodies in a file in `folder`; if that is None, frames contain their bodies."""
+    """The frames. Large bodies are in a new file in `folder`; without a folder, all frames contain their bodies."""
     path = None if folder is None else os.path.join(folder, uuid.uuid4().hex)
     end = 0
     handle = -1
